@@ -199,7 +199,10 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, partial(_stop, loop, stop, signal.getsignal(number)))
+        then = signal.getsignal(number)
+        # The process ignores the signal, or has a handler that is not Python's and could not be called.
+        if then not in (signal.SIG_IGN, None):
+            signal.signal(number, partial(_stop, loop, stop, then))
 
 
 def _check_event(stop: object) -> None:
@@ -215,8 +218,8 @@ def _stop(
         loop.call_soon_threadsafe(stop.set)
     if callable(then):
         then(number, frame)
-    elif then == signal.SIG_DFL:
-        signal.signal(number, signal.SIG_DFL)
+    else:  # the default, such as the end of the process
+        signal.signal(number, then)
         signal.raise_signal(number)
 
 

@@ -33,6 +33,7 @@ from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
 from tests.planted.bugs_threads import THREAD_BUGS
+from tests.planted.bugs_tools import TOOL_BUGS
 from tests.planted.bugs_trimming import TRIMMING_BUGS
 from tests.planted.bugs_workers import WORKER_BUGS
 
@@ -508,6 +509,7 @@ BUGS = (
     *TERMINAL_BUGS,
     *THREAD_BUGS,
     *WORKER_BUGS,
+    *TOOL_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,

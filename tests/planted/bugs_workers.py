@@ -12,7 +12,6 @@ FINDING = "test:tests/workers/test_finding.py"
 DAMAGE = "test:tests/workers/test_damage.py"
 RETRY_AFTER = "test:tests/workers/test_retry_after.py"
 TAKEOVERS = "test:tests/workers/test_takeovers.py"
-LOOP = "test:tests/workers/test_tool_loop.py"
 
 WORKER_BUGS = (
     Bug(
@@ -489,86 +488,5 @@ WORKER_BUGS = (
         "        if record.seq <= result.seq or",
         "        if record.seq <= 10_000 + result.seq or",
         ("test:tests/workers/test_late_results.py",),
-    ),
-    Bug(
-        "a tool runs before people were asked about it",
-        "workers/tool_loop.py",
-        "if _is_chosen(self.ask, call) and job.decision(call) is None]",
-        "if _is_chosen(self.ask, call) and job.decision(call) is None][1:]",
-        (f"{LOOP}::test_people_are_asked_before_any_tool_runs",),
-        hangs=True,
-    ),
-    Bug(
-        "an uncertain call is made again",
-        "workers/tool_loop.py",
-        "if job.uncertain(call) and not _is_chosen(self.repeatable, call):",
-        "if job.uncertain(call) and _is_chosen(self.repeatable, call):",
-        (f"{LOOP}::test_after_a_crash_an_uncertain_call_is_made_again_only_if_that_does_no_harm",),
-    ),
-    Bug(
-        "a misspelt name lets a tool run without approval",
-        "workers/tool_loop.py",
-        "        if item not in tools:",
-        "        if item in tools:",
-        (f"{LOOP}::test_a_loop_that_cannot_be_right_is_refused",),
-    ),
-    Bug(
-        "a request that the server rejects is sent again",
-        "workers/transient.py",
-        "return status in _BUSY or status >= 500",
-        "return status in _BUSY or status >= 400",
-        ("test:tests/workers/test_transient.py::test_the_status_of_an_answer",),
-    ),
-    Bug(
-        "a tab follows every branch",
-        "stores/thread_handle.py",
-        "drafts, runs = self.follow_drafts(branch=branch), self.follow_runs(branch=branch)",
-        "drafts, runs = self.follow_drafts(branch=branch), self.follow_runs()",
-        ("case:messages/follow-all@memory",),
-    ),
-    Bug(
-        "a server that stops forgets its own handler",
-        "sse.py",
-        "    if callable(then):",
-        "    if not callable(then):",
-        ("test:tests/unit/test_sse_shutdown.py",),
-        hangs=True,
-    ),
-    Bug(
-        "a tool is run after its run was stopped",
-        "workers/job.py",
-        "        if self._hold.end is not None:\n            raise self._hold.end\n",
-        "",
-        ("test:tests/workers/test_tool_calls.py::test_no_tool_is_run_once_the_run_is_stopped",),
-    ),
-    Bug(
-        "a worker that lost its lease releases the run of its successor",
-        "workers/hold.py",
-        "self.lost, self.run, self.end = False, current,",
-        "self.run, self.end = current,",
-        ("test:tests/workers/test_takeovers.py", "test:tests/workers/test_paused.py"),
-        hangs=True,
-    ),
-    Bug(
-        "a commit without messages ends the draft",
-        "workers/job.py",
-        "if messages or self.run.status != RUNNING:",
-        "if self.run.status:",
-        ("test:tests/workers/test_drafts.py::test_a_commit_without_messages_cuts_nothing_off",),
-        hangs=True,
-    ),
-    Bug(
-        "a tab looks through the runs of other branches again and again",
-        "stores/run_following.py",
-        "self._branch is not None and not self._scanned:",
-        "self._branch is not None:",
-        ("test:tests/unit/test_run_following.py",),
-    ),
-    Bug(
-        "browsers are sent the thinking inside a result",
-        "model/public_json.py",
-        "not isinstance(block, Opaque) and type(block).__struct_config__.tag not in _HIDDEN",
-        "not isinstance(block, Opaque)",
-        ("test:tests/unit/test_public_json.py",),
     ),
 )

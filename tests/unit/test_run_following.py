@@ -9,6 +9,7 @@ import pytest
 
 import perdure
 from perdure import Message
+from perdure.clock import ManualClock
 from perdure.kernel.ops import Scan
 from perdure.kernel.validate import Kernel
 from perdure.stores import run_following
@@ -64,13 +65,43 @@ def test_the_runs_of_other_branches_are_gone_through_once(branch: int, monkeypat
             source = ThreadRunsSource(store.runs._context, "t", branch)
             expected = {0: ["first"], 1: ["r19"], 2: []}[branch]
             assert [run.id for run in await source.read()] == expected
-            assert len(scans) == 1
+            assert len(scans) == 2, "of the first look, and before it, to learn the time"
             for number in range(2):
                 assert await source.read() == []
                 await store.runs.start("t", "agent", run_id=f"s{number}", branch=branch)
                 assert [run.id for run in await source.read()] == [f"s{number}"]
                 await store.runs.cancel(f"s{number}")
                 assert [run.status for run in await source.read()] == ["done"]
-            assert len(scans) == 1
+            assert len(scans) == 2
+
+    asyncio.run(story())
+
+
+def test_a_first_look_that_is_cancelled_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever began and ended since then is the latest run now."""
+    views: list[Any] = []
+    view = Kernel.view
+
+    async def cancelled(self: Kernel, *args: Any) -> list[Any]:
+        views.append(args)
+        if len(views) == 2:
+            raise asyncio.CancelledError
+        return await view(self, *args)
+
+    async def story() -> None:
+        clock = ManualClock()
+        async with await perdure.open("memory://", housekeeping=False, clock=clock) as store:
+            await store.runs.start("t", "agent", run_id="old")
+            await store.runs.cancel("old")
+            source = ThreadRunsSource(store.runs._context, "t", 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(Kernel, "view", cancelled)
+                with pytest.raises(asyncio.CancelledError):
+                    await source.read()
+            clock.advance(60_000)
+            await store.runs.start("t", "agent", run_id="new")
+            await store.runs.cancel("new")
+            clock.advance(60_000)
+            assert [run.id for run in await source.read()] == ["new"]
 
     asyncio.run(story())

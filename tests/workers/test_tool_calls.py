@@ -16,9 +16,10 @@ from tests.workers.scenes import ended, finish, serving
 from tests.workers.test_serving import on_memory
 
 import perdure
-from perdure import InvalidError, Message, Store, ToolUse
+from perdure import InvalidError, Message, Store, ToolUse, UnavailableError
 from perdure.clock import ManualClock
-from perdure.workers import Job, Stopped
+from perdure.workers import Job, Stopped, call_key
+from perdure.workers.hold import NOT_MADE
 from perdure.workers.tool_calls import result_of
 
 
@@ -33,7 +34,7 @@ def outcome(message: Message) -> tuple[str, bool]:
 
 
 def ran(function: Any, arguments: Any = None) -> tuple[str, bool]:
-    return outcome(asyncio.run(result_of(call(arguments), function)))
+    return outcome(asyncio.run(result_of(call(arguments), function, "key")))
 
 
 def test_what_a_tool_returns_is_its_result() -> None:
@@ -105,7 +106,7 @@ def test_whoever_cancels_the_handler_cancels_its_tool() -> None:
             working.set()
             await asyncio.Event().wait()
 
-        task = asyncio.create_task(result_of(call(), works))
+        task = asyncio.create_task(result_of(call(), works, "key"))
         await working.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -117,7 +118,7 @@ def test_whoever_cancels_the_handler_cancels_its_tool() -> None:
 def test_a_word_of_an_enum_is_stored() -> None:
     async def story() -> str:
         async with perdure.open("memory://") as store:
-            await store.commit("t", messages=[await result_of(call(), lambda: State.PAID)])
+            await store.commit("t", messages=[await result_of(call(), lambda: State.PAID, "key")])
             return (await store.messages.list("t")).items[0].result_text
 
     assert asyncio.run(story()) == "paid"
@@ -125,7 +126,7 @@ def test_a_word_of_an_enum_is_stored() -> None:
 
 def test_arguments_that_are_no_object_are_for_the_model_to_read() -> None:
     wrong: Any = ToolUse("c", "tool", "not JSON {")  # type: ignore[arg-type]
-    assert outcome(asyncio.run(result_of(wrong, lambda: "x"))) == (
+    assert outcome(asyncio.run(result_of(wrong, lambda: "x", "key"))) == (
         "the arguments of 'tool' must be a JSON object",
         True,
     )
@@ -135,7 +136,7 @@ def test_arguments_that_are_no_object_are_for_the_model_to_read() -> None:
 def test_every_result_can_be_stored(text: str) -> None:
     async def story() -> str:
         async with perdure.open("memory://") as store:
-            await store.commit("t", messages=[await result_of(call(), lambda: text)])
+            await store.commit("t", messages=[await result_of(call(), lambda: text, "key")])
             return (await store.messages.list("t")).items[0].result_text
 
     stored = asyncio.run(story())
@@ -178,7 +179,9 @@ def test_tools_that_block_do_not_wait_for_each_other() -> None:
 
     async def story() -> None:
         async with asyncio.timeout(60):
-            results = await asyncio.gather(*[result_of(call(), lambda: barrier.wait(60) >= 0) for _ in range(together)])
+            results = await asyncio.gather(
+                *[result_of(call(), lambda: barrier.wait(60) >= 0, "key") for _ in range(together)]
+            )
         assert {outcome(result) for result in results} == {("true", False)}
 
     asyncio.run(story())
@@ -189,7 +192,7 @@ def test_a_tool_in_a_thread_has_the_context_of_its_handler() -> None:
 
     async def story() -> Message:
         user.set("ann")
-        return await result_of(call(), user.get)
+        return await result_of(call(), user.get, "key")
 
     assert outcome(asyncio.run(story())) == ("ann", False)
 
@@ -202,7 +205,7 @@ def test_what_comes_of_a_tool_is_dropped_when_nobody_waits_any_more() -> None:
         ends.wait(60)
 
     async def story() -> None:
-        task = asyncio.create_task(result_of(call(), slow))
+        task = asyncio.create_task(result_of(call(), slow, "key"))
         while not begun.is_set():  # noqa: ASYNC110 - set by a thread
             await asyncio.sleep(0.005)
         task.cancel()
@@ -237,3 +240,83 @@ def test_no_tool_is_run_once_the_run_is_stopped() -> None:
 
     on_memory(body)
     assert ran == []
+
+
+def test_a_call_has_one_key_whoever_makes_it() -> None:
+    """The same after a crash, and no other call of any run has it, whatever its id."""
+    keys: list[str] = []
+
+    def pay() -> None:
+        keys.append(call_key())
+
+    async def look() -> None:
+        await asyncio.sleep(0)
+        keys.append(call_key())
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        async def dies(job: Job) -> None:
+            await job.commit(Message.assistant([ToolUse("c", "pay", {})]))
+            (made,) = await job.unfinished_calls()
+            await job.call_tool(made, pay)
+            raise UnavailableError("it never got to the commit")
+
+        async def goes_on(job: Job) -> None:
+            (made,) = await job.unfinished_calls()
+            await job.commit(await job.call_tool(made, pay))
+            again = Message.assistant([ToolUse("c", "pay", {}), ToolUse("d", "look", {})])
+            await job.commit(again)
+            await asyncio.gather(job.call_tool(again.tool_calls[0], pay), job.call_tool(again.tool_calls[1], look))
+            await job.commit(run=job.run.finish())
+
+        handlers = [dies, goes_on]
+
+        async def handler(job: Job) -> None:
+            await handlers.pop(0)(job)
+
+        async with serving(store, handler):
+            run = await store.runs.start("t", "clerk")
+            await ended(store, run.id)
+            handlers += [dies, goes_on]
+            run = await store.runs.start("u", "clerk")
+            await ended(store, run.id)
+
+    on_memory(body)
+    assert keys[0] == keys[1]
+    assert keys[4] == keys[5]
+    assert len(set(keys)) == 6
+    assert {len(key) for key in keys} == {64}
+    with pytest.raises(InvalidError, match="only inside a tool"):
+        call_key()
+
+
+def test_what_a_tool_did_is_stored_although_another_one_was_not_started() -> None:
+    """A handler that runs the tools of an answer together is stopped before it has started all of them."""
+    calls = [ToolUse("c-1", "pay", {}), ToolUse("c-2", "pay", {})]
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+
+        async def handler(job: Job) -> None:
+            await job.commit(Message.assistant(list(calls)))
+            stopped = asyncio.Event()
+
+            async def pay() -> str:
+                await store.runs.cancel(run.id)
+                with suppress(Stopped):
+                    await job.commit(Message.assistant("x"))
+                stopped.set()
+                await asyncio.sleep(0)
+                return "paid"
+
+            async def later() -> Message:
+                await stopped.wait()
+                return await job.call_tool(calls[1], pay)
+
+            with job.shield():
+                await job.commit(*await asyncio.gather(job.call_tool(calls[0], pay), later()))
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert [record.result_text for record in await store.messages.path("t")] == ["", "paid", NOT_MADE]
+
+    on_memory(body)

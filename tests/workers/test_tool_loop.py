@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -162,6 +162,120 @@ def test_a_stop_ends_the_loop_and_keeps_the_result_of_the_tool() -> None:
     on_memory(body)
 
 
+def test_what_a_person_has_denied_is_not_done_whatever_ask_says_by_then() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        limit = 30
+        agent = Agent(calling(PAY), Message.assistant("Done."), ask=lambda call: call.input["amount"] > limit)
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, agent):
+            async for waiting in store.runs.follow(run.id):
+                if waiting.open_tickets:
+                    break
+            limit = 50
+            await decide(store, run.id, False)
+            await ended(store, run.id)
+        assert agent.ran == []
+        assert await texts(store, "t") == ["", DENIED, "Done."]
+
+    on_memory(body)
+
+
+def test_nobody_is_asked_about_a_call_that_may_have_been_made() -> None:
+    """A yes would not say whether that happened: the call would be made again."""
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        agent = Agent(Message.assistant("Done."), ask={"pay"})
+        run = await store.runs.start("t", "clerk")
+        await store.commit("t", messages=[calling(PAY)], run=run.step())
+        clock.advance(1)
+        async with serving(store, agent):
+            await ended(store, run.id)
+        assert (agent.ran, agent.ends) == ([], [False])
+        assert await texts(store, "t") == ["", CUT_OFF, "Done."]
+
+    on_memory(body)
+
+
+def test_a_tool_that_takes_too_long_is_not_started_again() -> None:
+    """The handler gives up waiting; the thread of the tool goes on."""
+
+    async def body(store: Store, _: ManualClock) -> None:
+        ran: list[int] = []
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def pay(amount: int) -> str:
+            ran.append(amount)
+            begun.set()
+            goes_on.wait(60)
+            return "paid"
+
+        async def impatient(job: Job) -> None:
+            await job.commit(calling(PAY))
+            waits = asyncio.create_task(job.use_tools({"pay": pay}))
+            while not begun.is_set():  # noqa: ASYNC110 - set by a thread
+                await asyncio.sleep(0.005)
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+            (call,) = await job.unfinished_calls()
+            assert job.uncertain(call)
+            assert await job.use_tools({"pay": pay})
+            assert await job.unfinished_calls() == []
+            await job.commit(run=job.run.finish())
+
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, impatient):
+            done = await ended(store, run.id)
+        goes_on.set()
+        assert done.outcome is not None
+        assert done.outcome.termination.type == "natural_end"
+        assert ran == [40]
+        assert await texts(store, "t") == ["", CUT_OFF]
+
+    on_memory(body)
+
+
+def test_two_loops_at_once_take_turns() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        agent = Agent()
+
+        async def handler(job: Job) -> None:
+            await job.commit(calling(LOOK, PAY))
+            assert await asyncio.gather(*[job.use_tools(agent.tools) for _ in range(2)]) == [True, True]
+            await job.commit(run=job.run.finish())
+
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert agent.ran == ["look 1", "pay 40"]
+
+    on_memory(body)
+
+
+def test_a_decision_is_not_forgotten_when_more_is_asked() -> None:
+    """The second question is about the other call alone, and the first answer still holds."""
+
+    async def body(store: Store, _: ManualClock) -> None:
+        names, asked = {"look"}, list[list[str]]()
+        agent = Agent(calling(LOOK, PAY), Message.assistant("Done."), ask=lambda call: call.name in names)
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, agent):
+            async for waiting in store.runs.follow(run.id):
+                if waiting.open_tickets:
+                    asked.append([ticket.tool_name or "" for ticket in waiting.open_tickets])
+                    names.add("pay")
+                    for ticket in waiting.open_tickets:
+                        await store.runs.decide(run.id, ticket.ticket_id, ticket.tool_name == "pay")
+        assert asked == [["look"], ["pay"]]
+        assert agent.ran == ["pay 40"]
+        assert await texts(store, "t") == ["", DENIED, "paid 40", "Done."]
+
+    on_memory(body)
+
+
+async def never(call: ToolUse) -> bool:
+    return False
+
+
 TOOLS = {"pay": print}
 
 
@@ -174,6 +288,10 @@ TOOLS = {"pay": print}
         (TOOLS, {"ask": {"pai"}}, "ask names 'pai', which is not among the tools"),
         (TOOLS, {"ask": None}, "ask must be names of tools or a function"),
         (TOOLS, {"repeatable": ["pay", "look"]}, "repeatable names 'look', which is not among the tools"),
+        (TOOLS, {"repeatable": never}, "repeatable must not be an async function"),
+        (TOOLS, {"repeatable": {"pay": False}}, "repeatable must be names of tools or a function"),
+        (TOOLS, {"ask": [["pay"]]}, "ask names ['pay'], which is not among the tools"),
+        (TOOLS, {"denied": "\ud800"}, "denied"),
         (TOOLS, {"denied": 5}, "denied must be text"),
         (TOOLS, {"cut_off": None}, "cut_off must be text"),
     ],
@@ -197,13 +315,27 @@ def test_a_loop_that_cannot_be_right_is_refused(tools: Any, options: dict[str, A
     on_memory(body)
 
 
-def test_a_function_that_answers_in_other_words_counts_by_its_truth() -> None:
-    async def body(store: Store, _: ManualClock) -> None:
-        chosen: Callable[[ToolUse], Any] = partial(dict.get, {"pay": 1})
-        agent = Agent(calling(LOOK), Message.assistant("Done."), ask=lambda call: chosen(call.name))
+def test_other_words_than_true_and_false_are_taken_to_be_careful() -> None:
+    """Whatever is true asks a person, and only True lets a tool run twice."""
+
+    async def twice(store: Store, clock: ManualClock) -> None:
+        agent = Agent(Message.assistant("Done."), repeatable=lambda call: "yes")
         run = await store.runs.start("t", "clerk")
+        await store.commit("t", messages=[calling(LOOK)], run=run.step())
+        clock.advance(1)
         async with serving(store, agent):
             await ended(store, run.id)
-        assert agent.ran == ["look 1"]
+        assert agent.ran == []
+
+    on_memory(twice)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        words: dict[str, Any] = {"pay": "yes"}
+        agent = Agent(calling(LOOK, PAY), Message.assistant("Done."), ask=lambda call: words.get(call.name))
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, agent):
+            await decide(store, run.id, True)
+            await ended(store, run.id)
+        assert agent.ran == ["look 1", "pay 40"]
 
     on_memory(body)

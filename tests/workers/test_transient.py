@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import socket
+import ssl
+import urllib.error
+from email.message import Message as Headers
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +70,8 @@ def test_lost_connections_of_sdks(sdk: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "passes"), [("server_error", True), ("overloaded_error", True), ("invalid_request_error", False)]
+    ("kind", "passes"),
+    [("server_error", True), ("overloaded_error", True), ("invalid_request_error", False), ("billing_error", False)],
 )
 def test_errors_in_the_middle_of_a_stream(kind: str, passes: bool) -> None:
     request: Any = SimpleNamespace()
@@ -88,6 +95,19 @@ def test_errors_in_the_middle_of_a_stream(kind: str, passes: bool) -> None:
         (of_library("my.app", "Failed", status_code=True), False),
         (of_library("my.app", "Failed", status_code=200), False),
         (Odd(), False),
+        (urllib.error.URLError(ConnectionRefusedError()), True),
+        (urllib.error.URLError("unknown url type"), False),
+        (urllib.error.HTTPError("http://x", 503, "busy", Headers(), None), True),
+        (urllib.error.HTTPError("http://x", 404, "gone", Headers(), None), False),
+        (socket.gaierror(socket.EAI_AGAIN, "later"), True),
+        (socket.gaierror(socket.EAI_NONAME, "no such host"), False),
+        (OSError(errno.EHOSTUNREACH, "no route"), True),
+        (ssl.SSLEOFError(), True),
+        (ssl.SSLCertVerificationError(), False),
+        (of_library("aiohttp.client_exceptions", "ClientResponseError", status=503), True),
+        (of_library("my.app", "Failed", status_code=HTTPStatus.SERVICE_UNAVAILABLE), True),
+        (of_library("google.genai.errors", "ServerError", code=503), True),
+        (of_library("openai", "RateLimitError", status_code=429, code="insufficient_quota"), False),
         (ValueError("a bug"), False),
         (InvalidError("a bug"), False),
         (FileNotFoundError("prompt.txt"), False),

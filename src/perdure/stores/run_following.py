@@ -95,8 +95,7 @@ class ThreadRunsSource:
         self._revs: dict[str, int] = {}
         self._open: set[str] = set()
         self._latest_id: str | None = None
-        """The latest run of the branch. A scan looks for it once; a later one is among the runs that are new."""
-        self._scanned = False
+        """The latest run of the branch. The first look scans for it; a later one is among the runs that are new."""
 
     async def read(self, *, fresh: bool = True) -> list[Run]:
         """The runs that are new or have changed, oldest first; raises `NotFoundError` when the thread is deleted."""
@@ -155,7 +154,7 @@ class ThreadRunsSource:
 
     def _latest(self) -> ReadOp:
         """The latest run, of the branch if there is one."""
-        if self._branch is not None and not self._scanned:
+        if self._branch is not None and self._since is None:
             return Scan("runs", "thread", (self._thread_id,), limit=1, desc=True, where={"branch": self._branch})
         if self._branch is None or self._latest_id is None:
             return Get("runs", Ref(1, ("latest_run",)))
@@ -171,10 +170,7 @@ class ThreadRunsSource:
         if self._born not in (None, born):
             raise reborn(self._thread_id)
         self._born = born
-        latest = self._of_branch(latest)
-        if not self._scanned:
-            self._scanned, self._latest_id = True, str(latest[0].key[0]) if latest else None
-        return now, latest, pages
+        return now, self._of_branch(latest), pages
 
     def _of_branch(self, rows: Sequence[Row | None]) -> list[Row]:
         """Those that exist and are on the branch, if there is one."""

@@ -13,6 +13,7 @@ from perdure.workers.job import Job
 from perdure.workers.lease import LEASES
 from perdure.workers.program import ServeOptions, run
 from perdure.workers.serving import serve
+from perdure.workers.tool_calls import call_key
 from perdure.workers.transient import transient
 
-__all__ = ["Handler", "Job", "LEASES", "ServeOptions", "Stopped", "run", "serve", "transient"]
+__all__ = ["Handler", "Job", "LEASES", "ServeOptions", "Stopped", "call_key", "run", "serve", "transient"]

@@ -69,6 +69,16 @@ class Calls:
         by_call = [ticket for ticket in tickets if ticket.tool_call_id == name]
         return next((ticket.decision for ticket in by_ticket + by_call), None)
 
+    def decided(self, wait: Waiting | None, but: Sequence[Ticket]) -> list[Ticket]:
+        """The tickets with a decision on calls that have no result yet; without those on the calls of some others."""
+        asked = {ticket.tool_call_id for ticket in but}
+        tickets = [] if wait is None else wait.tickets
+        return [
+            ticket
+            for ticket in tickets
+            if ticket.decision is not None and ticket.tool_call_id not in {None, *asked} and self._is_current(ticket)
+        ]
+
     def _is_current(self, ticket: Ticket) -> bool:
         call_id = ticket.tool_call_id
         if call_id is None or not self._uses[call_id]:

@@ -43,6 +43,8 @@ class Drafts:
         """The key of the profile that may be stored."""
         self._over = asyncio.Event()
         """A draft has ended, and its profile must go."""
+        self._urgent = asyncio.Event()
+        """The next write does not wait for its turn: a draft has ended, or its key has changed."""
         self._news = asyncio.Event()
         """There is something to do: words, an end, or the close."""
         self._closed = False
@@ -66,12 +68,14 @@ class Drafts:
         self._words, self._text, self._full, self._halves = [], "", False, Halves()
         if self._stored is not None:
             self._over.set()
+            self._urgent.set()
             self._news.set()
 
     def move(self, rev: int) -> None:
         """The run got this rev in the middle of the answer: the draft goes on under it once it is stored again."""
         if self._words:
             self._key = draft_key(rev)
+            self._urgent.set()
             self._news.set()
 
     async def close(self) -> None:
@@ -86,6 +90,7 @@ class Drafts:
     async def _work(self) -> None:
         while True:
             self._news.clear()
+            self._urgent.clear()
             if self._over.is_set():
                 self._over.clear()
                 await self._remove()
@@ -93,7 +98,7 @@ class Drafts:
                 return
             elif self._words:
                 await self._show()
-                await _happens(self._over, GAP_SECONDS)
+                await _happens(self._urgent, GAP_SECONDS)
                 await _happens(self._news, RENEW_SECONDS)
             else:
                 await self._news.wait()
@@ -107,6 +112,9 @@ class Drafts:
             LOGGER.debug("the draft of run %r is not updated any more: %s", self._run_id, brief(error))
             if not self._over.is_set():
                 self._words, self._full = [self._text] if self._text else [], True
+                if before != self._stored:  # the key is new: what was shown under the old one is shown again
+                    self._urgent.set()
+                    self._news.set()
         except PerdureError as error:
             self._log(error)
         else:

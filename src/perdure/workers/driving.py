@@ -74,14 +74,12 @@ class Driver(NamedTuple):
 
     async def _let_go(self, hold: Hold, lease: Lease) -> None:
         """Nothing is left to do: the draft goes, and the next worker is told that this one was not lost."""
-        # As this worker left it: `hold.run` may be what a successor has made of it since.
-        run = hold.end.run if hold.end is not None and hold.lost else hold.run
-        left = run is not None and (hold.end is None or hold.lost)
+        left = hold.end is None or hold.lost
         # Whoever moved the run from outside was no worker if the lease was ours.
-        if run is not None and (left or asyncio.get_running_loop().time() < lease.deadline):
-            self.own.note(run)
-        if run is not None and left:
-            await release(self.store, run)  # even without the lease: nobody else may have come yet
+        if left or asyncio.get_running_loop().time() < lease.deadline:
+            self.own.note(hold.run)
+        if left:
+            await release(self.store, hold.run)  # even without the lease: nobody else may have come yet
         await hold.drafts.close()
 
     async def _pick_up(self, run_id: str) -> Hold | None:

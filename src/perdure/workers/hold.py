@@ -18,7 +18,7 @@ from perdure.errors import IllegalTransition, NotFoundError, StaleClaim, Version
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
 from perdure.model.receipt import Receipt, RunReceipt
-from perdure.model.run import NATURAL_END, RUNNING, WAITING, Run, RunChange
+from perdure.model.run import DONE, NATURAL_END, RUNNING, WAITING, Run, RunChange
 from perdure.rules.views import LATE, unfinished
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
@@ -28,6 +28,8 @@ from perdure.workers.drafts import Drafts
 from perdure.workers.logs import LOGGER, brief
 from perdure.workers.trouble import until_stored
 
+NOT_MADE = "The call was not made: the run was stopped before."
+"""The result of a call whose tool was not started because the run was stopped."""
 DOUBTS = "uncertain_calls"
 """The field of a wait that names the calls that may have run before it."""
 FROM_JOB = "from_job"
@@ -78,6 +80,12 @@ class Hold:
         self._begun: frozenset[str] | None = None
         """The calls that an earlier worker or attempt may have started; None: any of them."""
         self._own_calls: set[str] = set()
+        self._started: set[str] = set()
+        """The calls whose tools this job has started, and whose results it has not committed."""
+        self.answering: asyncio.Lock = asyncio.Lock()
+        """Whoever answers calls in a loop holds it: two would make the same call."""
+        self._calling_messages: dict[str, str] = {}
+        """The id of the message that made a call, by the id of the call."""
         self._last_seq = 0
         # Commits take turns, and a look at the run never falls into the middle of one.
         self._turn = asyncio.Lock()
@@ -92,12 +100,23 @@ class Hold:
         items = await self.thread.unfinished_calls(branch=self.run.branch, run_id=self.run.id)
         if self.end is None:
             self._last_seq = max([self._last_seq, *[item.seq for item in items]])
+        self._calling_messages.update({item.call.id: item.message_id for item in items})
         return items
 
+    def key_of(self, call: ToolUse) -> str:
+        """A key that is the same whenever this call is made, whichever worker makes it, and that no other call has."""
+        message_id = self._calling_messages.get(call.id, self.run.id)
+        return hashlib.sha256(f"{self.run.thread_id}\n{message_id}\n{call.id}".encode()).hexdigest()
+
     def is_uncertain(self, call: ToolUse) -> bool:
-        """May another worker, or an earlier attempt, have started this unfinished call?"""
+        """May somebody have started this unfinished call: another worker, an earlier attempt, or this job?"""
         begun = self.recovered and (self._begun is None or call.id in self._begun)
-        return (begun or call.id in self._doubtful) and call.id not in self._own_calls
+        begun_before = (begun or call.id in self._doubtful) and call.id not in self._own_calls
+        return begun_before or call.id in self._started
+
+    def note_started(self, call: ToolUse) -> None:
+        """The tool of this call is about to run."""
+        self._started.add(call.id)
 
     def begin_again(self) -> None:
         """The handler is called again: it may have started any of the calls."""
@@ -141,7 +160,11 @@ class Hold:
             return replace(receipt, run=self.run)
         self.run = receipt.run
         self.committed = True
-        self._own_calls.update(call.id for message in messages for call in message.tool_calls)
+        self._started.difference_update(result.tool_use_id for message in messages for result in _results(message))
+        for message, message_id in zip(messages, receipt.message_ids, strict=False):
+            for call in message.tool_calls:
+                self._own_calls.add(call.id)
+                self._calling_messages[call.id] = message_id
         self.calls.add(messages)
         return receipt
 
@@ -179,6 +202,8 @@ class Hold:
         """Store the results among the messages without the run, and return the reason why the hold ended."""
         end = self.end or Stopped(f"run {self.run.id!r} is over", self.run)
         results = [message for message in messages if _results(message)]
+        if end.run is not None and end.run.status != DONE:  # another worker may make them
+            results = [message for message in results if message.result_text != NOT_MADE]
         if results and end.run is not None:
             try:
                 await self._store_late(results)
@@ -218,6 +243,7 @@ class Hold:
         current = await self.store.runs.get(self.run.id)
         if (current.thread_id, current.created_at) != (self.run.thread_id, self.run.created_at):
             raise NotFoundError(f"run {self.run.id!r} was deleted, and its id was used again")
+        self.lost = self.lost and current.rev == self.run.rev
         self.run = current
 
     async def _prepared(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
@@ -230,7 +256,9 @@ class Hold:
             return replace(change, waiting=wait)
         calls = await until_stored(lambda: read_calls(self.store, self.run))
         calls.add(messages)
-        wait = replace(wait, tickets=calls.numbered(wait.tickets))
+        # What was decided about calls that are still open is not asked again, nor forgotten.
+        decided = self.calls.decided(self.run.body.resumed_from, but=wait.tickets)
+        wait = replace(wait, tickets=calls.numbered([*decided, *wait.tickets]))
         settled = {ticket.tool_call_id for ticket in wait.tickets}
         settled |= {call.id for message in messages for call in message.tool_calls}
         doubtful = [each.call.id for each in calls.open if self.is_uncertain(each.call)]

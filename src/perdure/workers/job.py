@@ -15,7 +15,7 @@ from perdure.stores.messages import End, Records
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
-from perdure.workers.hold import Hold
+from perdure.workers.hold import NOT_MADE, Hold
 from perdure.workers.late_results import with_late_results
 from perdure.workers.takeovers import in_a_row
 from perdure.workers.tool_calls import result_of
@@ -80,12 +80,13 @@ class Job:
         return [item.call for item in await self._hold.unfinished_calls()]
 
     def uncertain(self, call: ToolUse) -> bool:
-        """Whether another worker may have started this unfinished call before it died.
+        """Whether this unfinished call may have been started: by another worker that died, or by this job.
 
         True after a crash, after a pause from outside (a tool may have been running then), and if the handler is called
         again after an error that may pass: for all unfinished calls or, with `in_order`, only for the first. False for
-        calls that this job has committed since. False after a wait that a job itself committed, because no tool was
-        running; but a call that was uncertain before that wait, and has no ticket, is still uncertain.
+        calls that this job has committed since, until it starts their tools. False after a wait that a job itself
+        committed, because no tool was running; but a call that was uncertain before that wait, and has no ticket, is
+        still uncertain.
         """
         return self._hold.is_uncertain(_checked(call))
 
@@ -124,15 +125,16 @@ class Job:
         An async function is awaited, any other runs in a separate thread. Text is the result as it is, other JSON
         data as JSON. If the tool raises an error, does not exist or does not take the arguments, the model reads about
         it. A result that is too long to be stored is cut. Nothing is committed here, and nothing keeps a tool from
-        being run twice: ask `uncertain` before. Raises `Stopped`, and does not run the tool, if `stopped` is true.
+        being run twice: ask `uncertain` before. If the job is `stopped`, the tool is not run, and the result says so.
 
         - `call`: a call of `unfinished_calls()`.
         - `function`: the tool, such as `TOOLS.get(call.name)`; None if the model named one that does not exist.
         """
         _checked(call)
-        if self._hold.end is not None:
-            raise self._hold.end
-        return await result_of(call, function)
+        if self.stopped:
+            return Message.tool(call.id, NOT_MADE, is_error=True)
+        self._hold.note_started(call)
+        return await result_of(call, function, self._hold.key_of(call))
 
     async def use_tools(
         self,
@@ -159,7 +161,8 @@ class Job:
         """
         loop = ToolLoop(tools, ask, repeatable, denied, cut_off)
         loop.check()
-        return await loop.answer(self)
+        async with self._hold.answering:
+            return await loop.answer(self)
 
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]
@@ -179,7 +182,7 @@ class Job:
                 f"run must be a change to run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
             )
         receipt = await self._hold.commit(messages, run, options)
-        if messages or self.run.status != RUNNING:
+        if messages or self.stopped or self.run.status != RUNNING:
             self._hold.drafts.end()
         else:
             self._hold.drafts.move(self.run.rev)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import socket
 from typing import Any
@@ -18,7 +17,7 @@ from perdure.workers.finding import Finder
 from perdure.workers.logs import LOGGER, brief
 from perdure.workers.takeovers import OwnRuns
 from perdure.workers.transient import transient
-from perdure.workers.trouble import RetryOn, may_pass
+from perdure.workers.trouble import RetryOn, is_async, may_pass
 
 _LONGEST_REST = 60.0
 _LONGEST_OUTAGE_REST = 5.0
@@ -183,18 +182,13 @@ class Service:
 def _check(store: object, handler: object, worker: str | None) -> None:
     if not isinstance(store, Store):
         raise InvalidError(f"serve needs an async store, not {short_repr(store)}", hint="await perdure.open(url)")
-    if not _is_async(handler):
+    if not is_async(handler):
         raise InvalidError(
             f"handler must be an async function, not {short_repr(handler)}",
             hint="async def handler(job); call blocking code with asyncio.to_thread",
         )
     if worker is not None:
         checks.check_id(worker, "worker")
-
-
-def _is_async(function: object) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:
@@ -204,7 +198,7 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
 
 def _check_classes(classes: Any) -> None:
     if callable(classes) and not isinstance(classes, type):
-        if _is_async(classes):
+        if is_async(classes):
             raise InvalidError(f"retry_on must not be an async function, as {short_repr(classes)} is")
         return
     if type(classes) is not tuple or not all(

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,24 @@ _MOST = limits.MESSAGE_BYTES - 64 * 1024
 """How many bytes the JSON of a result's text may have; the rest is for the message around it."""
 
 
-async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Message:
-    """The result of a call: what the function returns for its arguments, or why there is none."""
+_KEY: ContextVar[str] = ContextVar("perdure_call_key")
+
+
+def call_key() -> str:
+    """Inside a tool that `use_tools` or `call_tool` runs: a key for the service that the tool calls.
+
+    It is the same whenever this call is made again, by whichever worker, and no other call has it. A service that takes
+    such an idempotency key does the work once; then the tool is `repeatable`. 64 characters.
+    """
+    try:
+        return _KEY.get()
+    except LookupError:
+        hint = "call it inside a tool that job.use_tools or job.call_tool runs"
+        raise InvalidError("call_key has a value only inside a tool", hint=hint) from None
+
+
+async def result_of(call: ToolUse, function: Callable[..., Any] | None, key: str) -> Message:
+    """The result of a call: what the function returns for its arguments, or why there is none. The key is its own."""
     checked: object = function
     if checked is not None and not callable(checked):
         raise InvalidError(f"function must be a function or None, not {short_repr(checked)}", hint="the tool to run")
@@ -34,6 +51,7 @@ async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Messa
     arguments: object = call.input
     if not isinstance(arguments, dict):
         return _failure(call, f"the arguments of {call.name!r} must be a JSON object")
+    token = _KEY.set(key)
     try:
         value = await _run(function, arguments)
     except asyncio.CancelledError:
@@ -43,6 +61,8 @@ async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Messa
         return _failure(call, "CancelledError: a part of the tool was cancelled")  # by the tool itself
     except Exception as error:  # noqa: BLE001 - the model reads about it
         return _failure(call, f"{type(error).__name__}: {_said(error)}")
+    finally:
+        _KEY.reset(token)
     try:
         return Message.tool(call.id, _storable(_as_text(value)))
     except Exception as error:  # noqa: BLE001 - a value may raise anything while it is converted

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Message, ToolUse
+from perdure.model.plain import check_json
 from perdure.model.run import RUNNING
+from perdure.workers.trouble import is_async
 
 if TYPE_CHECKING:
     from perdure.workers.job import Job
@@ -45,13 +47,14 @@ class ToolLoop(NamedTuple):
         for name, text in (("denied", self.denied), ("cut_off", self.cut_off)):
             if type(text) is not str:
                 raise InvalidError(f"{name} must be text, not {short_repr(text)}")
+            check_json(text, name)
 
     async def answer(self, job: Job) -> bool:
         """Answer the open calls; True if the model is to be asked next, False if the run waits or is over."""
         if job.run.status != RUNNING:
             return False
         calls: Sequence[ToolUse] = await job.unfinished_calls()
-        if asked := [call for call in calls if _is_chosen(self.ask, call) and job.decision(call) is None]:
+        if asked := [call for call in calls if self._must_ask(job, call)]:
             await job.ask(*asked)
             return False
         for call in calls:
@@ -59,10 +62,18 @@ class ToolLoop(NamedTuple):
                 await job.commit(await self._result(job, call))
         return True
 
+    def _must_ask(self, job: Job, call: ToolUse) -> bool:
+        """Not about a call that is not made in any case: a yes would not say whether it was made before."""
+        return _is_chosen(self.ask, call) and job.decision(call) is None and not self._is_cut_off(job, call)
+
+    def _is_cut_off(self, job: Job, call: ToolUse) -> bool:
+        return job.uncertain(call) and not _is_repeatable(self.repeatable, call)
+
     async def _result(self, job: Job, call: ToolUse) -> Message:
-        if _is_chosen(self.ask, call) and not job.approved(call):
+        # Whatever `ask` says by now: what a person has denied is not done.
+        if job.decision(call) is not None and not job.approved(call):
             return Message.tool(call.id, self.denied, is_error=True)
-        if job.uncertain(call) and not _is_chosen(self.repeatable, call):
+        if self._is_cut_off(job, call):
             return Message.tool(call.id, self.cut_off, is_error=True)
         return await job.call_tool(call, self.tools.get(call.name))
 
@@ -71,14 +82,21 @@ def _is_chosen(choice: Choice, call: ToolUse) -> bool:
     return bool(choice(call)) if callable(choice) else call.name in choice
 
 
+def _is_repeatable(choice: Choice, call: ToolUse) -> bool:
+    """Only a plain True of a function lets a tool run twice."""
+    return choice(call) is True if callable(choice) else call.name in choice
+
+
 def _check_choice(name: str, choice: object, tools: Tools) -> None:
     if callable(choice):
+        if is_async(choice):
+            raise InvalidError(f"{name} must not be an async function, as {short_repr(choice)} is")
         return
-    if isinstance(choice, (str, bytes)) or not isinstance(choice, Collection):
+    if isinstance(choice, (str, bytes, Mapping)) or not isinstance(choice, Collection):
         raise InvalidError(
             f"{name} must be names of tools or a function, not {short_repr(choice)}", hint=f'{name}={{"book_table"}}'
         )
     # A misspelt name would run a tool that nobody has approved.
     for item in choice:
-        if item not in tools:
+        if type(item) is not str or item not in tools:
             raise InvalidError(f"{name} names {short_repr(item)}, which is not among the tools")

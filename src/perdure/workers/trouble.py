@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -44,6 +45,12 @@ def _says_so(passes: Callable[[Exception], bool], error: Exception) -> bool:
     except Exception as failure:  # noqa: BLE001 - a caller's function may raise anything
         LOGGER.error("retry_on failed for %s, which is not retried: %s", type(error).__name__, brief(failure))
         return False
+
+
+def is_async(function: object) -> bool:
+    """Does a call of it return something to await?"""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def attribute(value: object, name: str) -> Any:
