@@ -103,8 +103,8 @@ FORMAT_BUGS = (
     Bug(
         "a browser is sent what a tool says of its failure",
         "model/public_json.py",
-        'and block.get("is_error") else block',
-        "and False else block",
+        '"content": [] if block.get("is_error") else',
+        '"content": [] if False else',
         ("test:tests/unit/test_public_json.py::test_what_a_tool_says_of_its_failure_is_not_sent",),
     ),
     Bug(

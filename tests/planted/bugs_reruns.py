@@ -36,7 +36,7 @@ RERUN_BUGS = (
     Bug(
         "a handle with a resource follows the thread of another one",
         "stores/following.py",
-        "    check_resource(head, wait.seat.resource)\n",
+        "    check_resource(head, seat.resource)\n",
         "",
         ("case:threads/handle-owned@memory",),
     ),

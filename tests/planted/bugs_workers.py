@@ -307,15 +307,15 @@ WORKER_BUGS = (
     Bug(
         "every word of a draft is written by itself",
         "workers/drafts.py",
-        "                await _happens(self._over, GAP_SECONDS)\n",
+        "                await _happens(self._urgent, GAP_SECONDS)\n",
         "",
         ("test:tests/workers/test_drafts.py::test_writes_are_few_and_the_last_words_are_never_left_out",),
     ),
     Bug(
         "a draft outlives its answer",
         "workers/drafts.py",
-        "            self._over.set()\n            self._news.set()\n",
-        "            self._news.set()\n",
+        "            self._over.set()\n            self._urgent.set()\n",
+        "            self._urgent.set()\n",
         ("test:tests/workers/test_drafts.py::test_no_end_of_a_handler_leaves_a_draft[_returns]",),
     ),
     Bug(
@@ -349,9 +349,9 @@ WORKER_BUGS = (
     Bug(
         "a tab is not sent how the last answer on its branch ended",
         "stores/run_following.py",
-        "        if self._branch is None:\n",
-        "        if self._branch is None or self._branch == 0:\n",
-        ("case:runs/follow-thread-branch@memory",),
+        'limit=1, desc=True, where={"branch": self._branch})',
+        "limit=1, desc=True)",
+        ("test:tests/unit/test_run_following.py",),
     ),
     Bug(
         "a function says which errors pass, and nobody asks it",
@@ -386,8 +386,8 @@ WORKER_BUGS = (
     Bug(
         "a worker counts as lost while the store cannot be told that it is not",
         "workers/driving.py",
-        "            self.own.note(hold.run)\n        elif",
-        "            pass\n        elif",
+        "            self.own.note(hold.run)\n",
+        "            pass\n",
         (f"{TAKEOVERS}::test_a_run_that_is_left_in_good_order_goes_on[trouble-remembered]",),
     ),
     Bug(
