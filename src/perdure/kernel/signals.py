@@ -43,6 +43,10 @@ class LoopSignal:
 
     async def wait(self, timeout: float | None) -> bool:
         """Suspend until rung."""
+        if timeout is None:  # thousands of followers wait like this: `asyncio.timeout` would cost as much as the wait
+            await self._event.wait()
+            self._event.clear()
+            return True
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()

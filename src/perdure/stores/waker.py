@@ -66,6 +66,7 @@ class GatedKernel(Kernel):
 
     def __init__(self, engine: Engine, *, tasks: bool) -> None:
         super().__init__(engine)
+        self._through = None  # so that every view comes through here
         self._tasks = asyncio.Semaphore(limits.FOLLOW_READS) if tasks else None
         self._threads = threading.Semaphore(limits.FOLLOW_READS)
 
