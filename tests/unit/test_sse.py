@@ -117,7 +117,7 @@ def test_a_follower_ends_in_time_whatever_the_heartbeat() -> None:
 class Slow:
     """A source that takes its time."""
 
-    ended = behind = False
+    ended = behind = at_end = False
 
     async def read(self, *, fresh: bool) -> list[Draft]:
         await asyncio.sleep(0.2)
@@ -155,7 +155,7 @@ def test_a_read_that_is_slower_than_the_heartbeat_comes_through() -> None:
 class Shown:
     """A source of drafts, one per read."""
 
-    behind = False
+    behind = at_end = False
 
     def __init__(self, *drafts: tuple[str, str | None]) -> None:
         self._drafts = [Draft(run_id=run_id, branch=0, text=text) for run_id, text in drafts]

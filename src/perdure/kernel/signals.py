@@ -25,34 +25,43 @@ class Signal(Protocol):
 
 
 class LoopSignal:
-    """A signal for a task."""
+    """A signal for a task. Thousands may wait, so it is no `asyncio.Event` with `asyncio.timeout` around it."""
 
-    __slots__ = ("_event", "_loop")
+    __slots__ = ("_loop", "_rung", "_waiter")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
         """Wake the task from whichever thread this is."""
         if running_loop() is self._loop:
-            self._event.set()
+            self._ring()
         else:
             with suppress(RuntimeError):  # the loop was closed, where no task waits
-                self._loop.call_soon_threadsafe(self._event.set)
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def wait(self, timeout: float | None) -> bool:
         """Suspend until rung."""
-        if timeout is None:  # thousands of followers wait like this: `asyncio.timeout` would cost as much as the wait
-            await self._event.wait()
-            self._event.clear()
-            return True
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
+        if not self._rung:
+            self._waiter = self._loop.create_future()
+            try:
+                if timeout is None:
+                    await self._waiter
+                else:
+                    async with asyncio.timeout(timeout):
+                        await self._waiter
+            except TimeoutError:
+                return False
+            finally:
+                self._waiter = None
+        self._rung = False
         return True
 
 

@@ -19,7 +19,7 @@ from perdure.stores.following import reborn
 class DraftSource:
     """The drafts of a thread that have changed or gone since the last look. It never ends by itself."""
 
-    ended = behind = False
+    ended = behind = at_end = False
 
     def __init__(self, context: Context, thread_id: str, branch: int | None, resource: str | None) -> None:
         self._context = context

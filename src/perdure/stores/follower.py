@@ -58,6 +58,11 @@ class Source(Protocol[T]):
         """Whether the last read left something that was there already."""
         ...
 
+    @property
+    def at_end(self) -> bool:
+        """Whether a look before the next wait would find nothing: that wait ends at once if there is something new."""
+        ...
+
     async def read(self, *, fresh: bool) -> list[T]:
         """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing.
 
@@ -158,6 +163,7 @@ class Follower(Generic[T]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         member = self._member
         member.subscribe()
+        woken = False
         while not self.closed:
             if member.records:
                 return member.records.popleft()
@@ -165,12 +171,14 @@ class Follower(Generic[T]):
                 return None
             remaining = None if deadline is None else deadline - time.monotonic()
             last = remaining is not None and remaining <= 0
-            member.records.extend(await member.source.read(fresh=last))
-            if member.records:
-                continue
-            if last:
-                return None
+            if woken or last or not member.source.at_end:
+                member.records.extend(await member.source.read(fresh=last))
+                if member.records:
+                    continue
+                if last:
+                    return None
             await member.wait(remaining)
+            woken = True
         return None
 
     @overload

@@ -47,6 +47,7 @@ class MessageSource:
     ended = False
 
     def __init__(self, wait: SharedWait, reader: Reader, view: FollowView) -> None:
+        self.at_end: bool = False
         self._wait = wait
         self._reader = reader
         self._external = view == "external"
@@ -61,13 +62,12 @@ class MessageSource:
         while True:
             position = self._wait.seat.position
             entries = None if fresh else self._wait.shared()
-            if entries is not None and not entries:  # the look before a wait, so half of all looks
-                return []
             if entries is None:
                 records = await self._reader.read_on()
                 fresh = fresh and bool(records)
             else:
                 records = self._reader.records_of(entries)
+            self.at_end = entries is not None and self._wait.at_end
             visible = [record for record in records if not self._external or record.visibility == ALL]
             if visible or self._wait.seat.position == position:
                 return visible

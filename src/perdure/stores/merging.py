@@ -60,7 +60,7 @@ class Merged:
     It has ended when all of its members have.
     """
 
-    behind = False  # it is no member itself: merged followers are not merged again
+    behind = at_end = False  # it is no member itself: merged followers are not merged again
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members

@@ -10,7 +10,7 @@ from perdure.model.profile import Profile, ProfileChange
 class ProfileSource:
     """The documents of an owner that were written or have gone since the last look. It never ends by itself."""
 
-    ended = behind = False
+    ended = behind = at_end = False
 
     def __init__(self, owner: str, documents: Callable[[], AsyncIterator[Profile]]) -> None:
         self._owner = owner

@@ -30,7 +30,7 @@ may share a millisecond, and a commit takes its time before others can see it.""
 class RunSource:
     """The states of one run."""
 
-    behind = False
+    behind = at_end = False
 
     def __init__(self, context: Context, run_id: str, waiter: Waiter, resource: str | None = None) -> None:
         self.ended: bool = False
@@ -81,7 +81,7 @@ class ThreadLook(NamedTuple):
 class ThreadRunsSource:
     """The states of all runs of a thread, from those that are open and the latest one on; it never ends by itself."""
 
-    ended = behind = False
+    ended = behind = at_end = False
 
     def __init__(
         self, context: Context, thread_id: str, branch: int | None = None, resource: str | None = None

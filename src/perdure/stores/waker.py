@@ -302,6 +302,11 @@ class SharedWait:
                 return None
             return feed.after(seat.position)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the follower has all that was read for it: whatever comes now rings, even before the next wait."""
+        return self._feed is not None and self._feed.head == self.seat.position and os.getpid() == self._process
+
     def note(self, born: int, version: int, newest: dict[int, str]) -> None:
         """After a read of its own: what the thread is now, and the newest messages of branches, as far as known."""
         seat, waker, feed = self.seat, self._waker, self._feed
